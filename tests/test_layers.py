@@ -87,6 +87,19 @@ def test_no_circle_of_imports() -> None:
     TopologicalSorter(graph).prepare()  # which raises, and names a circle
 
 
+def test_the_diagram_leads_from_each_part_to_all_that_it_imports() -> None:
+    page = (SRC.parents[1] / "docs" / "architecture.md").read_text()
+    arrows = set(re.findall(r"^  (\w+) --> (\w+)$", page, re.MULTILINE))
+    names = [(room(path), name) for path in FILES for name in imports(path.read_text())]
+    pairs = {(part, name.split(".")[1]) for part, name in names if name.startswith("lockstep.")}
+    leads = {part: {below for above, below in arrows if above == part} for part in FLOOR}
+    for layer in LAYERS:
+        for part in layer:
+            leads[part] |= {further for below in leads[part] for further in leads[below]}
+    assert arrows <= pairs
+    assert not [(part, below) for part, below in pairs if below not in leads[part] | {part}]
+
+
 EXTRAS = {"torchvision", "sklearn", "scipy", "matplotlib", "tensorboard"}
 NO_TORCH = {"torch", "lightning", "hydra", "omegaconf", "numpy"}
 

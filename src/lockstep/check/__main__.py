@@ -4,6 +4,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -41,9 +42,7 @@ def interrupt(number: int, _frame: object = None) -> NoReturn:
     raise SystemExit(128 + number)
 
 
-def main(words: Sequence[str]) -> int:
-    """Return exit status 0: nothing is apart; 1: something is; 2: invalid input; 130: interrupted."""
-    return run_command(show, words, HELP)
+main = partial(run_command, show, help_page=HELP)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The likely cause of a difference between one process and several ranks, from what parts first and how."""
+"""The likely cause of a difference between one process and several ranks, from what differs first and how."""
 
 import math
 import tomllib
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lockstep.check.comparison import COUNT, STATE, Part, Trace, distances
+from lockstep.check.comparison import COUNT, STATE, Gap, Trace, distances
 
 CAUSES: dict[str, dict[str, Any]] = tomllib.loads((Path(__file__).parent / "causes.toml").read_text())
 """The sentence, advice on what to change, and whether it is usual, by the name of a cause."""
@@ -17,12 +17,12 @@ CAUSES: dict[str, dict[str, Any]] = tomllib.loads((Path(__file__).parent / "caus
 class Pair:
     """One process and several ranks.
 
-    parts: where the ranks part from each other. kind: of the loss, see `LossProbe`. layer: the one that mixes samples.
+    gaps: between the ranks. kind: of the loss, see `LossProbe`. layer: the one that mixes samples.
     """
 
     single: Trace
     ranks: Sequence[Trace]
-    parts: dict[str, Part]
+    gaps: dict[str, Gap]
     kind: str
     layer: str = ""
 
@@ -34,9 +34,9 @@ class Pair:
     def length(self) -> int:
         return min(len(trace["steps"]) for trace in self.traces)
 
-    def among(self, part: Part) -> bool:
-        """Whether the ranks have parted from each other by then."""
-        return part.quantity in self.parts and self.parts[part.quantity].step <= part.step
+    def among(self, gap: Gap) -> bool:
+        """Whether the ranks differ from each other by then."""
+        return gap.quantity in self.gaps and self.gaps[gap.quantity].step <= gap.step
 
     def at(self, step: int) -> tuple[Any, list[Any]]:
         """Return a step of one process and of all ranks; a last one that is not there is the state at the end."""
@@ -48,16 +48,16 @@ class Pair:
         return near(ratio, len(self.ranks)) or near(ratio, 1 / len(self.ranks))
 
     def hidden(self, step: int) -> list[str]:
-        """Return the plain attributes that part at the beginning of a step."""
+        """Return the plain attributes that differ at the beginning of a step."""
         alone, *shared = (trace["steps"][min(step, len(trace["steps"]) - 1)]["hidden"] for trace in self.traces)
         apart = [name for each in shared for name, difference in distances(alone, each).items() if difference]
         return [name for name in dict.fromkeys(apart) if not name.endswith(COUNT)]
 
-    def changed_by(self, part: Part) -> list[bool]:
+    def changed_by(self, gap: Gap) -> list[bool]:
         """Return for each rank whether it has changed these tensors until a step."""
-        pairs = zip(self.at(0)[1], self.at(part.step)[1], strict=True)
-        changes = (distances(before[part.quantity], now[part.quantity]) for before, now in pairs)
-        return [any(map(each.get, part.names)) for each in changes]
+        pairs = zip(self.at(0)[1], self.at(gap.step)[1], strict=True)
+        changes = (distances(before[gap.quantity], now[gap.quantity]) for before, now in pairs)
+        return [any(map(each.get, gap.names)) for each in changes]
 
 
 def ratio_of(one: dict[str, Any], other: dict[str, Any], quantity: str = "gradient") -> float | None:
@@ -70,26 +70,26 @@ def near(value: float | None, expected: float) -> bool:
     return value is not None and abs(value / expected - 1) < 1e-4
 
 
-def cause_between(pair: Pair, part: Part) -> str:
+def cause_between(pair: Pair, gap: Gap) -> str:
     """Return the name of the cause, or an empty text if no rule fits."""
-    if "batch" in pair.parts:
+    if "batch" in pair.gaps:
         return "decided by rank"
-    if part.quantity not in RULES or part.step >= pair.length + (part.quantity in STATE):
+    if gap.quantity not in RULES or gap.step >= pair.length + (gap.quantity in STATE):
         return ""
-    cause = RULES[part.quantity](pair, part)
-    return cause or "state in attribute" * (part.quantity in ("loss", "gradient") and bool(pair.hidden(part.step + 1)))
+    cause = RULES[gap.quantity](pair, gap)
+    return cause or "state in attribute" * (gap.quantity in ("loss", "gradient") and bool(pair.hidden(gap.step + 1)))
 
 
-def of_state(pair: Pair, part: Part) -> str:
+def of_state(pair: Pair, gap: Gap) -> str:
     """Return the cause of different parameters or buffers."""
-    are_buffers, names = part.quantity == "buffers", {*part.names}
+    are_buffers, names = gap.quantity == "buffers", {*gap.names}
     if are_buffers and {name.rpartition(".")[0] for name in names} <= {*pair.single["facts"]["norms"]}:
         return "BatchNorm per rank"
-    if not pair.among(part):
+    if not pair.among(gap):
         return ""
-    if not are_buffers and part.step == 0:
+    if not are_buffers and gap.step == 0:
         return "other initial weights"
-    first, *others = pair.changed_by(part)
+    first, *others = pair.changed_by(gap)
     if first and not any(others):
         return "rank 0 alone"
     if are_buffers:
@@ -97,9 +97,9 @@ def of_state(pair: Pair, part: Part) -> str:
     return "" if names & {*pair.single["facts"]["trainable"]} else "local state update"
 
 
-def of_loss(pair: Pair, part: Part) -> str:
-    (alone, shared), kind = pair.at(part.step), pair.kind
-    if alone["unregistered"] and part.step > 0:
+def of_loss(pair: Pair, gap: Gap) -> str:
+    (alone, shared), kind = pair.at(gap.step), pair.kind
+    if alone["unregistered"] and gap.step > 0:
         return "layer not registered"
     if alone["backwards"] != shared[0]["backwards"]:
         return "micro-batches not divided"
@@ -110,7 +110,7 @@ def of_loss(pair: Pair, part: Part) -> str:
         return "loss is summed" if not kind and ratio < 1 else "scaled by world"
     if kind in ("summed", "term", "weighted"):
         return {"summed": "loss is summed", "term": "term per batch", "weighted": "mean of means"}[kind]
-    if pair.hidden(part.step):
+    if pair.hidden(gap.step):
         return "state in attribute"
     if pair.layer in pair.single["facts"]["norms"]:
         return "BatchNorm per rank"
@@ -119,11 +119,11 @@ def of_loss(pair: Pair, part: Part) -> str:
     return "mean of means" if len({sum(step["sizes"]) for step in shared}) > 1 else ""
 
 
-def of_gradient(pair: Pair, part: Part) -> str:
-    alone, shared = pair.at(part.step)
+def of_gradient(pair: Pair, gap: Gap) -> str:
+    alone, shared = pair.at(gap.step)
     ratio, calls = ratio_of(alone, shared[0]), shared[0]["calls"]
-    if pair.among(part):
-        if {*pair.parts["gradient"].names} <= {*shared[0]["unfrozen"]}:
+    if pair.among(gap):
+        if {*pair.gaps["gradient"].names} <= {*shared[0]["unfrozen"]}:
             return "unfrozen after wrapping"
         is_past = not alone["backwards"] or any(distances(*(step["reduced"] for step in shared[:2])).values())
         return "manual_backward not called" if is_past else ""
@@ -137,25 +137,25 @@ def of_gradient(pair: Pair, part: Part) -> str:
     return ("reduced outside autograd" if calls else "scaled by world") if near(ratio, 1 / len(shared)) else ""
 
 
-def of_applied(pair: Pair, part: Part) -> str:
-    if pair.among(part):
+def of_applied(pair: Pair, gap: Gap) -> str:
+    if pair.among(gap):
         return "changed on each rank"
-    alone, shared = pair.at(part.step)
+    alone, shared = pair.at(gap.step)
     return "scaled by world" if pair.is_off(ratio_of(alone, shared[0], "applied")) else ""
 
 
-def of_rate(pair: Pair, part: Part) -> str:
+def of_rate(pair: Pair, gap: Gap) -> str:
     alone, shared = ([step["rate"][0] for step in trace["steps"]] for trace in (pair.single, pair.ranks[0]))
-    if "rate" in pair.parts:
+    if "rate" in pair.gaps:
         rounds = [*zip(*(trace["validations"] for trace in pair.ranks), strict=False)]
         is_logged = any(each["values"] != values[0]["values"] for values in rounds for each in values)
         return "sync_dist missing" if is_logged else "decided by rank"
-    if part.step == 0:
+    if gap.step == 0:
         return "rate times world"
-    ahead = alone[part.step * len(pair.ranks) - 1 :][:2]
-    if any(near(shared[part.step], rate) for rate in ahead if rate):
+    ahead = alone[gap.step * len(pair.ranks) - 1 :][:2]
+    if any(near(shared[gap.step], rate) for rate in ahead if rate):
         return "schedule stepped per rank"
-    moved = [abs(rates[part.step] - rates[0]) for rates in (alone, shared)]
+    moved = [abs(rates[gap.step] - rates[0]) for rates in (alone, shared)]
     return "schedule too long" if moved[1] < moved[0] else "schedule stepped per rank"
 
 
@@ -169,15 +169,15 @@ RULES = {
 }
 
 
-def cause_of_resume(pairs: Sequence[tuple[Trace, Trace]], part: Part, is_right_alone: bool) -> tuple[str, str]:
+def cause_of_resume(pairs: Sequence[tuple[Trace, Trace]], gap: Gap, is_right_alone: bool) -> tuple[str, str]:
     """Return the cause of a difference after a resume, and the tensor or attribute."""
-    if part.quantity == "optimizer":
-        return "optimizer not restored", part.names[0]
-    if part.quantity in STATE and part.step == 0:
-        return "state not restored", part.names[0]
+    if gap.quantity == "optimizer":
+        return "optimizer not restored", gap.names[0]
+    if gap.quantity in STATE and gap.step == 0:
+        return "state not restored", gap.names[0]
     for one, other in pairs:
         for name, difference in distances(one["steps"][0]["hidden"], other["steps"][0]["hidden"]).items():
             if difference:
                 cause = "optimizer of its own" if name.endswith("(optimizer)") else "attribute not saved"
                 return "rank 0's shard saved" if is_right_alone else cause, name
-    return "", part.names[0]
+    return "", gap.names[0]

@@ -1,4 +1,4 @@
-"""Compare traces of trainings, plain values by step: where each quantity parts first, beyond a measured tolerance.
+"""Compare traces of trainings, plain values by step: where each quantity differs first, beyond a measured tolerance.
 
 All that the command and the ranks have in common is here, without torch: what a check trains, and what it gets of that.
 """
@@ -11,18 +11,18 @@ from typing import Any
 from lockstep.plan.world import World
 
 Sketches = dict[str, list[float]]
-"""The norm and projections of each tensor, and of its sorted rows, by its name: they part if the tensors do."""
+"""The norm and projections of each tensor, and of its sorted rows, by its name: they differ if the tensors do."""
 Trace = dict[str, Any]
 """What a rank has computed. steps: a mapping for each optimizer step. end: the state afterwards. validations, again:
 those of training, and those of the trained module. facts: of the module and its loader."""
 Results = dict[str, list[Trace]]
 """The traces of all ranks by training; one with an `error` in place of steps has failed."""
 Tolerance = Callable[[str, int], float]
-"""Return how far a quantity may part until a step: infinitely from where it is not compared."""
+"""Return how much a quantity may differ until a step: infinitely from where it is not compared."""
 
 STATE = ("parameters", "optimizer", "buffers")
 ORDER = ("batch", "samples", *STATE, "loss", "gradient", "applied", "rate")
-"""Quantities in the order in which they part within a step; a state is that before it."""
+"""Quantities in the order in which they differ within a step; a state is that before it."""
 FACTOR, FLOOR, LIMIT = 100.0, 1000.0, 1e-3
 """Of the tolerance: times the measured difference; at least, in units of the last place; where it passes the limit,
 nothing is compared any more."""
@@ -53,8 +53,8 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class Part:
-    """Where a quantity parts: the step, the names of its tensors that do, the largest relative difference.
+class Gap:
+    """Where a quantity differs first: the step, the names of its tensors that do, the largest relative difference.
 
     tolerance: that of the step.
     """
@@ -68,20 +68,20 @@ class Part:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Where quantities part, by name, the largest difference, and that of the steps that are not compared."""
+    """where quantities differ first, by name, the largest difference, and that of the steps that are not compared."""
 
-    parts: dict[str, Part]
+    gaps: dict[str, Gap]
     largest: float
     skipped: float = 0.0
 
     @property
-    def first(self) -> Part | None:
-        return first_of(self.parts.values())
+    def first(self) -> Gap | None:
+        return first_of(self.gaps.values())
 
 
-def first_of(parts: Iterable[Part]) -> Part | None:
-    """Return the earliest of several parts."""
-    return min(parts, key=lambda part: (part.step, ORDER.index(part.quantity)), default=None)
+def first_of(gaps: Iterable[Gap]) -> Gap | None:
+    """Return the earliest of several gaps."""
+    return min(gaps, key=lambda gap: (gap.step, ORDER.index(gap.quantity)), default=None)
 
 
 def relative(one: float, other: float, scale: float = 0.0) -> float:
@@ -123,8 +123,8 @@ def differences(one: Trace, other: Trace, quantity: str, in_order: bool = True) 
 def compare(
     pairs: Iterable[tuple[Trace, Trace]], tolerance: Tolerance, quantities: Sequence[str] = ORDER, in_order: bool = True
 ) -> Comparison:
-    """Compare pairs of traces; a quantity parts where it first does in any pair. in_order: of the rows of buffers."""
-    parts, largest, skipped = dict[str, Part](), 0.0, 0.0
+    """Compare pairs of traces; a quantity differs where it first does in any pair. in_order: of the rows of buffers."""
+    gaps, largest, skipped = dict[str, Gap](), 0.0, 0.0
     for (one, other), quantity in ((pair, quantity) for pair in pairs for quantity in quantities):
         for step, values in enumerate(differences(one, other, quantity, in_order)):
             limit, difference = tolerance(quantity, step), max(values.values(), default=0.0)
@@ -133,9 +133,9 @@ def compare(
             else:
                 largest = max(largest, difference)
             names = tuple(name for name, value in values.items() if value > limit)
-            if names and (quantity not in parts or step < parts[quantity].step):
-                parts[quantity] = Part(quantity, step, names, difference, limit)
-    return Comparison(parts, largest, skipped)
+            if names and (quantity not in gaps or step < gaps[quantity].step):
+                gaps[quantity] = Gap(quantity, step, names, difference, limit)
+    return Comparison(gaps, largest, skipped)
 
 
 def measured(straight: Trace, moved: Trace, precision: str) -> Tolerance:
@@ -156,9 +156,9 @@ def measured(straight: Trace, moved: Trace, precision: str) -> Tolerance:
 
 
 def first_layer(alone: Any, ranks: Sequence[Any], close: float) -> tuple[str, str]:
-    """Return the first submodule that parts at a step, with the phase in words, and itself if it mixes samples.
+    """Return the first submodule that differs at a step, with the phase in words, and itself if it mixes samples.
 
-    Its outputs part, or its inputs already, or else the gradient of its outputs. It mixes the samples of a batch if
+    Its outputs differ, or its inputs already, or else the gradient of its outputs. It mixes the samples of a batch if
     its outputs depend on the division of a batch, and its inputs do not.
     """
     names = [*alone["outputs"]]

@@ -17,7 +17,7 @@ QUANTITIES = [name for name in ORDER if name != "batch"]
 
 @dataclass(frozen=True)
 class Evidence:
-    """The traces of one process, those of several ranks by their number, and how far they may part."""
+    """The traces of one process, those of several ranks by their number, and how much they may differ."""
 
     single: Results
     worlds: dict[int, Results]
@@ -32,7 +32,7 @@ class Evidence:
         return self.single["plain"][0]
 
     def agreed(self, comparison: Comparison, reason: str = "") -> Answer:
-        """Return the answer where no part was seen: undecided with a reason, or if rounding moves the first step."""
+        """Return the answer where no gap was seen: undecided with a reason, or if rounding moves the first step."""
         steps = range(1, len(self.straight["steps"]) + 1)
         step = next((step for step in steps if self.tolerance("parameters", step) == math.inf), 0)
         answer = answered(comparison.largest, min(self.tolerance("gradient", 10**6), LIMIT), None, reason)
@@ -124,15 +124,15 @@ def workers(evidence: Evidence, trace: Trace) -> Answer:
 
 def accumulation(evidence: Evidence, other: Trace) -> Answer:
     comparison, cause = compare([(evidence.straight, other)], evidence.tolerance, QUANTITIES), ""
-    part, sizes = comparison.first, [sum(step["sizes"]) for step in evidence.straight["steps"]]
-    if part is None or evidence.draws:
+    gap, sizes = comparison.first, [sum(step["sizes"]) for step in evidence.straight["steps"]]
+    if gap is None or evidence.draws:
         return evidence.agreed(comparison, evidence.draws)
-    if part.quantity == "loss" and part.step < len(sizes) and 0 < sizes[part.step] < sizes[0]:
+    if gap.quantity == "loss" and gap.step < len(sizes) and 0 < sizes[gap.step] < sizes[0]:
         cause = "ragged accumulation"
-    elif any(step.get("changed") for step in other["steps"][: part.step + 1]):
+    elif any(step.get("changed") for step in other["steps"][: gap.step + 1]):
         cause = "clipped each batch"
-    finding = finding_of(cause, part.quantity, other, part.step) if cause else None
-    return answered(part.difference, part.tolerance, finding, WHOLE)
+    finding = finding_of(cause, gap.quantity, other, gap.step) if cause else None
+    return answered(gap.difference, gap.tolerance, finding, WHOLE)
 
 
 def resumed(evidence: Evidence, results: Results, is_right_alone: bool) -> Answer:
@@ -146,27 +146,27 @@ def resumed(evidence: Evidence, results: Results, is_right_alone: bool) -> Answe
         first = [[{**trace, "steps": trace["steps"][:1], "end": {}} for trace in pair] for pair in pairs]
         pairs, quantities = [(one, other) for one, other in first], [*STATE]
     comparison = compare(pairs, evidence.tolerance, quantities)
-    part = comparison.first
-    if part and part.quantity == "samples":  # from which all but the state that was loaded follows
+    gap = comparison.first
+    if gap and gap.quantity == "samples":  # from which all but the state that was loaded follows
         reason = "the order of samples after a resume is another: nothing restores the state of its sampler"
-        states = (comparison.parts[name] for name in STATE if name in comparison.parts)
-        part = next((state for state in states if state.step == 0), None)
-    if part is None:
+        states = (comparison.gaps[name] for name in STATE if name in comparison.gaps)
+        gap = next((state for state in states if state.step == 0), None)
+    if gap is None:
         return evidence.agreed(comparison, reason)
-    cause, where = cause_of_resume(pairs, part, is_right_alone)
-    finding = finding_of(cause, part.quantity, results["straight"][0], begin + part.step, where=where)
-    return answered(part.difference, part.tolerance, finding)
+    cause, where = cause_of_resume(pairs, gap, is_right_alone)
+    finding = finding_of(cause, gap.quantity, results["straight"][0], begin + gap.step, where=where)
+    return answered(gap.difference, gap.tolerance, finding)
 
 
 def validation(evidence: Evidence, other: Trace) -> Answer:
     plain = evidence.plain
     comparison = compare([(plain, other)], evidence.tolerance)
-    if (part := comparison.first) is None:
+    if (gap := comparison.first) is None:
         return evidence.agreed(comparison)
     drew = any(each["drew"] for each in plain["validations"])
-    cause = "eval not called" if part.quantity in STATE else "validation draws" if drew else ""
-    finding = finding_of(cause, part.quantity, plain, part.step, where=part.names[0])
-    return answered(part.difference, part.tolerance, finding)
+    cause = "eval not called" if gap.quantity in STATE else "validation draws" if drew else ""
+    finding = finding_of(cause, gap.quantity, plain, gap.step, where=gap.names[0])
+    return answered(gap.difference, gap.tolerance, finding)
 
 
 QUESTIONS = {

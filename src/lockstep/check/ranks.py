@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any
 
 from lockstep.check.causes import CAUSES, Pair, cause_between, near, ratio_of
-from lockstep.check.comparison import DATASET, ORDER, Part, Results, Trace, compare, first_layer, first_of, relative
+from lockstep.check.comparison import DATASET, ORDER, Gap, Results, Trace, compare, first_layer, first_of, relative
 from lockstep.check.questions import Evidence, answered, answers_alone, epochs, failed, finding_of, workers
 from lockstep.check.report import Answer, Finding
 
@@ -55,9 +55,9 @@ def of_world(evidence: Evidence, world: int, results: Results) -> dict[str, Answ
 def together(ranks: Sequence[Trace]) -> Trace:
     """Return the trace of all ranks: their samples, the mean of their losses, and the rest of rank 0."""
     steps = []
-    for parts in zip(*(rank["steps"] for rank in ranks), strict=False):
-        samples, loss = chain(*(part["samples"] for part in parts)), sum(part["loss"] for part in parts) / len(parts)
-        steps.append({**parts[0], "samples": [*samples], "loss": loss})
+    for shared in zip(*(rank["steps"] for rank in ranks), strict=False):
+        samples, loss = chain(*(each["samples"] for each in shared)), sum(each["loss"] for each in shared) / len(shared)
+        steps.append({**shared[0], "samples": [*samples], "loss": loss})
     return {**ranks[0], "steps": steps}
 
 
@@ -69,15 +69,15 @@ def divided(evidence: Evidence, results: Results) -> Answer:
     if facts["varies"]:
         return answered(0.0, 0.0, None, evidence.varied)
     numbers = [sorted(rank["steps"][0]["samples"]) for rank in ranks]
-    part = compare([(alone, together(ranks))], evidence.tolerance, ("samples",)).parts.get("samples")
+    gap = compare([(alone, together(ranks))], evidence.tolerance, ("samples",)).gaps.get("samples")
     step, more = 0, dict[str, Any]()
     if all(each == numbers[0] for each in numbers) and {*alone["reading"]["samples"]} - {*numbers[0]}:
         cause = "stream repeated on ranks"
-    elif part is None:
+    elif gap is None:
         return answered(0.0, 0.0)
     else:
-        step, (several, none) = part.step, uncovered(alone, ranks)
-        is_padded = padded(alone, ranks, part)
+        step, (several, none) = gap.step, uncovered(alone, ranks)
+        is_padded = padded(alone, ranks, gap)
         if facts["sampler"] != facts["sampler_given"] and given in ("sequential", "own"):
             cause = "shuffled for ddp" if given == "sequential" else "sampler replaced"
             more = {"usual": True} if given == "own" and facts["shuffles"] else {}
@@ -92,10 +92,10 @@ def divided(evidence: Evidence, results: Results) -> Answer:
     return answered(math.inf, 0.0, finding_of(cause, "samples", alone, step, **more))
 
 
-def padded(alone: Trace, ranks: Sequence[Trace], part: Part) -> bool:
+def padded(alone: Trace, ranks: Sequence[Trace], gap: Gap) -> bool:
     """Whether the ranks have more samples than one process, at the end of an epoch."""
     counts = [sum(len(step["samples"]) for step in trace["steps"]) for trace in (alone, *ranks)]
-    return sum(counts[1:]) > counts[0] and part.step == len(alone["steps"]) // 2 - 1
+    return sum(counts[1:]) > counts[0] and gap.step == len(alone["steps"]) // 2 - 1
 
 
 def uncovered(alone: Trace, ranks: Sequence[Trace]) -> tuple[int, int]:
@@ -116,37 +116,41 @@ def training(evidence: Evidence, alone: Trace, ranks: Sequence[Trace]) -> Answer
     quantities, reason = [name for name in ORDER if name != "samples"], evidence.draws
     if len(joined["steps"][0]["samples"]) != len(alone["steps"][0]["samples"]):
         reason, quantities = "a global batch has another size on several ranks, whatever batch_size is", []
-    elif not reason and compare([(alone, joined)], tolerance, ("samples",)).parts:
+    elif not reason and compare([(alone, joined)], tolerance, ("samples",)).gaps:
         reason = OTHER_ORDER
     if reason:
         is_as_long = len(joined["steps"]) == len(alone["steps"])
         quantities = [name for name in quantities if name == "rate" and is_as_long]
     with_one = compare([(alone, joined)], tolerance, quantities, in_order=False)
-    among = compare([(ranks[0], rank) for rank in ranks[1:]], tolerance, AMONG).parts
-    part = first_of([*with_one.parts.values(), *among.values()])
-    if part is None:
+    among = compare([(ranks[0], rank) for rank in ranks[1:]], tolerance, AMONG).gaps
+    gap = first_of([*with_one.gaps.values(), *among.values()])
+    if gap is None:
         return evidence.agreed(with_one, reason)
     kind = evidence.single.get("loss", [{}])[0].get("facts", {}).get("loss", "")
-    pair, more = Pair(alone, ranks, among, kind), dict[str, Any](where=part.names[0])
-    if part.quantity in ("loss", "gradient", "applied") and part.step < pair.length:
-        one, shared = pair.at(part.step)
+    pair, more = Pair(alone, ranks, among, kind), dict[str, Any](where=gap.names[0])
+    if gap.quantity in ("loss", "gradient", "applied") and gap.step < pair.length:
+        one, shared = pair.at(gap.step)
         more["ratio"] = ratio_of(one, shared[0])
-        if part.quantity != "applied" and not reason:
-            where, layer = first_layer(one, shared, max(1e-9, tolerance("loss", part.step)))
-            beyond = "the loss itself" if part.quantity == "loss" else "after the backward pass"
-            more["where"] = where or (beyond if one["outputs"] else part.names[0])
+        if gap.quantity != "applied" and not reason:
+            where, layer = first_layer(one, shared, max(1e-9, tolerance("loss", gap.step)))
+            beyond = "the loss itself" if gap.quantity == "loss" else "after the backward pass"
+            more["where"] = where or (beyond if one["outputs"] else gap.names[0])
             pair = replace(pair, layer=layer)
-    cause = cause_between(pair, part)
-    if pair.among(part):
-        more["ranks"] = "ranks part from each other"
-    elif part.quantity in AMONG:
+    cause = cause_between(pair, gap)
+    if pair.among(gap):
+        more["ranks"] = "ranks differ from each other"
+    elif gap.quantity in AMONG:
         more["ranks"] = "all ranks alike"
     if cause == "state in attribute":
-        more["facts"] = ", ".join((pair.hidden(part.step) or pair.hidden(part.step + 1))[:3])
+        more["facts"] = ", ".join((pair.hidden(gap.step) or pair.hidden(gap.step + 1))[:3])
     if cause == "rate times world":
         rates = [trace["steps"][0]["rate"][0] for trace in (ranks[0], alone)]
         more["usual"] = any(near(rates[0] / (rates[1] or math.inf), len(ranks) ** power) for power in (1, 0.5))
-    return answered(part.difference, part.tolerance, finding_of(cause, part.quantity, alone, part.step, **more))
+    return answered(
+        gap.difference,
+        gap.tolerance,
+        finding_of(cause, gap.quantity, alone, gap.step, **more),
+    )
 
 
 def drawn(evidence: Evidence, ranks: Sequence[Trace]) -> Answer:

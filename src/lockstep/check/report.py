@@ -26,7 +26,7 @@ OURS = "Lockstep: "
 
 @dataclass(frozen=True)
 class Finding:
-    """A difference: the quantity that parts first ("source": what no run shows), where, and the likely cause.
+    """A difference: the quantity that differs first ("source": what no run shows), where, and the likely cause.
 
     epoch, step: from 1, and counted over all epochs; a state is that after the step, after step 0 before the first.
     where: the layer or tensor, or a file and line. ratio: between the norms of all gradients. usual: no mistake.
@@ -44,7 +44,7 @@ class Finding:
     usual: bool = False
 
     def place(self, difference: float | None = None) -> str:
-        """Return what parts, where, and by how much."""
+        """Return what differs, where, and by how much."""
         step = f"epoch {self.epoch}, step {self.step}" if self.step else "before the first step"
         size = f"by {difference:.1e}" if difference and difference < 1e300 else ""
         ratio = f"gradient norm × {self.ratio:.4g}" if self.ratio and abs(self.ratio - 1) > 1e-6 else ""

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 
 from lockstep.command.entry_point import options, run_command
 
@@ -17,15 +18,13 @@ Shows what every rank holds before and after each primitive, checked against wha
 """
 
 
-def show_tour(words: Sequence[str]) -> int:
+def show(words: Sequence[str]) -> int:
     from lockstep.collectives import tour  # with torch
 
     return tour.show(options(tour.Options, words))
 
 
-def main(words: Sequence[str]) -> int:
-    """Return exit status 0: all as expected; 1: not, or a rank failed; 2: invalid input."""
-    return run_command(show_tour, words, HELP)
+main = partial(run_command, show, help_page=HELP)
 
 
 if __name__ == "__main__":
