@@ -17,10 +17,11 @@ OFFLINE = ("--no-index", "--no-build-isolation")
 
 
 @pytest.fixture
-def installed(tmp_path: Path) -> Path:
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Install the wheel in a new environment beside the packages of this one; return its folder of commands."""
     if missing := [name for name in ("pip", "setuptools") if not [*importlib.metadata.distributions(name=name)]]:
         pytest.skip(f"needs {missing[0]} to build and install a wheel")
+    monkeypatch.delenv("PYTHONPATH", raising=False)  # it may name a checkout
     tree, wheels, environment = tmp_path / "tree", tmp_path / "wheels", tmp_path / "environment"
     (tree / "tests").mkdir(parents=True)
     shutil.copy(ROOT / "tests" / "test_example.py", tree / "tests")
