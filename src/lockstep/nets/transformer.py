@@ -52,11 +52,8 @@ class Transformer(nn.Module):
     def tensor_parallel_plan(self, ranks: int) -> dict[str, str]:
         """Return how strategy=tensor_parallel divides the layers: heads, and hidden numbers, over ranks."""
         require(self.heads % ranks == 0, "model.net.heads", self.heads, f"{ranks} ranks do not divide it", "devices=1")
-        reason = "ranks would drop the same places of different heads"
-        rate = self.embedded.dropout.p
-        require(rate == 0, "model.net.dropout", rate, reason, "model.net.dropout=0")
-        columns = dict.fromkeys(("query", "key", "value", "hidden"), "colwise")
-        styles = columns | dict.fromkeys(("mixed", "output"), "rowwise")
+        styles = dict.fromkeys(("query", "key", "value", "hidden"), "colwise") | {"attention": "heads"}
+        styles |= dict.fromkeys(("mixed", "output"), "rowwise")
         return {f"blocks.*.{name}": style for name, style in styles.items()}
 
 
@@ -78,25 +75,36 @@ class Block(nn.Module):
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
-        self.head_width, self.dropout = width // heads, nn.Dropout(dropout)
+        self.head_width, self.dropout, self.attention = width // heads, nn.Dropout(dropout), Attention(dropout)
         self.norm_attention, self.norm_hidden = nn.LayerNorm(width), nn.LayerNorm(width)
         self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
         self.mixed = nn.Linear(width, width)
         self.hidden, self.output = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x + self.dropout(self.attention(self.norm_attention(x)))
+        x = x + self.dropout(self.attend(self.norm_attention(x)))
         return x + self.dropout(self.output(gelu(self.hidden(self.norm_hidden(x)))))  # type: ignore[no-any-return]
 
-    def attention(self, x: Tensor) -> Tensor:
+    def attend(self, x: Tensor) -> Tensor:
         """Return the attention (batch, length, width) of each place to itself and those before."""
         query, key, value = (
             layer(x).unflatten(2, (-1, self.head_width)).transpose(1, 2)  # (batch, heads, length, width of a head)
             for layer in (self.query, self.key, self.value)
         )
-        dropout = self.dropout.p if self.training else 0.0
-        heads = scaled_dot_product_attention(query, key, value, dropout_p=dropout, is_causal=True)
+        heads = self.attention(query, key, value)
         return self.mixed(heads.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+
+
+class Attention(nn.Module):
+    """Query, key and value, (batch, heads, length, width of a head) each, → the same shape, causal."""
+
+    def __init__(self, dropout: float) -> None:
+        super().__init__()
+        self.dropout = dropout
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        dropout = self.dropout if self.training else 0.0
+        return scaled_dot_product_attention(query, key, value, dropout_p=dropout, is_causal=True)
 
 
 def _initialize(layer: nn.Module) -> None:

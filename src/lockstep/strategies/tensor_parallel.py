@@ -3,7 +3,8 @@
 A plan names layers and their style. `colwise` divides the outputs of a Linear over ranks, `rowwise` the inputs of the
 next one, whose sums are added over ranks: between the two each rank computes with a part of the hidden numbers. An
 Embedding has a part of the vectors (`rowwise`) or of each vector (`colwise`) on each rank. All other layers, and what
-the module computes beside them, are the same on all ranks.
+the module computes beside them, are the same on all ranks. `heads` is the style of a module whose attention is that of
+a rank's heads, or of a Dropout of their weights.
 """
 
 from collections import Counter
@@ -21,7 +22,7 @@ from lockstep.strategies.single import Single
 from lockstep.strategies.strategy import NET, Strategy, net_of
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
     from torch.distributed.device_mesh import DeviceMesh
     from torch.optim import Optimizer
 
@@ -31,7 +32,7 @@ METHOD = "tensor_parallel_plan"
 """A method of a net or of a LightningModule: from the number of ranks to {name or pattern of layers: style}."""
 
 EXAMPLE = "'strategy.plan={net.0: colwise, net.2: rowwise}'"
-STYLES = ("colwise", "rowwise")
+STYLES = ("colwise", "rowwise", "heads")
 DIVIDED = {
     ("Linear", "colwise"): "out_features",
     ("Linear", "rowwise"): "in_features",
@@ -81,12 +82,16 @@ class Divided(Sharded):
         from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
         from lockstep.base.private_api.torch import complete_dtensors
+        from lockstep.strategies.parallel.divided_dropout import FEATURES, HEADS, attend_to_part, drop_part
 
         complete_dtensors()  # hooks of a module may measure and change its weights
         styles: dict[str, Any] = {"colwise": ColwiseParallel, "rowwise": RowwiseParallel}
         for layer, kind, style in [*self.layers(module, mesh.size())]:
             if kind == "Dropout":
-                vars(layer)["forward"] = partial(_drop_part, layer, mesh)
+                vars(layer)["forward"] = partial(drop_part, layer, mesh, HEADS if style == "heads" else FEATURES)
+                continue
+            if style == "heads":
+                vars(layer)["forward"] = partial(attend_to_part, layer.forward, mesh)
                 continue
             options: dict[str, Any] = {"output_layouts": Replicate()} if kind == "Embedding" else {}
             if (kind, style) == ("Embedding", "rowwise"):
@@ -124,13 +129,14 @@ class Divided(Sharded):
             styles |= dict.fromkeys(names, style)
         for name, style in styles.items():
             key, layer = f"strategy.plan.{name}", layers[name]
-            require(style in STYLES, key, style, "there is no such style", f"{key}=colwise, or rowwise")
-            kinds = [kind for kind in (nn.Linear, nn.Embedding) if isinstance(layer, kind)]
+            require(style in STYLES, key, style, "there is no such style", f"{key}=colwise, rowwise or heads")
+            if style == "heads":
+                continue
             reason = f"it is a {type(layer).__name__}, and Linear and Embedding layers alone are divided"
-            require(bool(kinds), key, style, reason, EXAMPLE)
+            require(_kind(layer) in ("Linear", "Embedding"), key, style, reason, EXAMPLE)
             tied = any(uses[parameter] > 1 for parameter in layer.parameters())
             require(not tied, key, style, "its weight is another layer's, too", "a plan without it")
-            size = DIVIDED[kinds[0].__name__, style]
+            size = DIVIDED[_kind(layer), style]
             parts = ranks * (shards if size in ("out_features", "num_embeddings") else 1)
             reason = f"{parts} ranks do not divide its {size}={getattr(layer, size)}"
             require(getattr(layer, size) % parts == 0, key, style, reason, "another size, or strategy=ddp")
@@ -143,7 +149,7 @@ class Divided(Sharded):
             require(type(layer) is nn.Dropout, f"dropout of {name}", layer.p, reason, "p=0, or a Dropout")
             yield layer, "Dropout", "colwise"
         for name, style in styles.items():
-            yield layers[name], "Linear" if isinstance(layers[name], nn.Linear) else "Embedding", style
+            yield layers[name], _kind(layers[name]), style
 
 
 @dataclass(frozen=True)
@@ -163,6 +169,12 @@ class TensorParallel(Divided):
         self.divide(module, mesh_of(plan, tensor=plan.world_size))
 
 
+def _kind(layer: "nn.Module") -> str:
+    from torch import nn
+
+    return next((kind.__name__ for kind in (nn.Linear, nn.Embedding, nn.Dropout) if isinstance(layer, kind)), "")
+
+
 def _dropout_of_parts(layers: Mapping[str, Any], styles: Mapping[str, str]) -> "Iterator[tuple[str, nn.Module]]":
     """Yield dropout between a colwise layer and a rowwise one, in the order of a Sequential."""
     from torch import nn
@@ -176,14 +188,3 @@ def _dropout_of_parts(layers: Mapping[str, Any], styles: Mapping[str, str]) -> "
             is_divided = {"colwise": True, "rowwise": False}.get(styles.get(name, ""), is_divided)
             if is_divided and isinstance(layer, DROPOUT) and layer.p:
                 yield name, layer
-
-
-def _drop_part(layer: Any, mesh: "DeviceMesh", x: "Tensor") -> "Tensor":
-    """Return the features of a rank after dropout; each rank draws the mask of all, as one process does.
-
-    DTensors draw the mask of a part by generators that CPUs do not have.
-    """
-    from torch.nn.functional import dropout
-
-    mask = dropout(x.new_ones(*x.shape[:-1], mesh.size() * x.shape[-1]), layer.p, layer.training)
-    return x * mask.chunk(mesh.size(), -1)[mesh.get_local_rank()]
