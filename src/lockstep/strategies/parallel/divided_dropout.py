@@ -24,6 +24,7 @@ def drop_part(layer: Any, mesh: "DeviceMesh", dimension: int, x: Tensor) -> Tens
 
 
 def part_of_mask(x: Tensor, rate: float, mesh: "DeviceMesh", dimension: int) -> Tensor:
+    """Return this rank's part of a mask that is drawn of all parts of x."""
     shape = [*x.shape]
     shape[dimension] *= mesh.size()
     return dropout(x.new_ones(shape), rate).chunk(mesh.size(), dimension)[mesh.get_local_rank()]
