@@ -13,8 +13,8 @@ from lockstep.strategies.parallel.divided_dropout import FEATURES, HEADS, attend
 RANKS = 2
 
 
-def mesh(rank: int) -> Any:
-    return SimpleNamespace(size=lambda: RANKS, get_local_rank=lambda: rank)
+def mesh(rank: int, ranks: int = RANKS) -> Any:
+    return SimpleNamespace(size=lambda: ranks, get_local_rank=lambda: rank)
 
 
 def seeded(seed: int = 7) -> None:
@@ -60,7 +60,11 @@ def test_attention_of_parts_is_that_of_the_whole(kv_heads: int, words: dict[str,
     assert not torch.allclose(torch.cat(same, 1), whole, atol=1e-3)  # the control: all parts drop the same places
 
 
-def test_attention_without_dropout_is_torchs() -> None:
+@pytest.mark.parametrize(("rate", "ranks"), [(0.0, RANKS), (0.3, 1)])
+def test_attention_without_dropout_or_of_one_rank_is_torchs(rate: float, ranks: int) -> None:
     query, key, value = (drawn(3, 4, 5, 8) for _ in range(3))
-    outputs = attend_to_part(scaled_dot_product_attention, mesh(1), query, key, value)
-    assert torch.equal(outputs, scaled_dot_product_attention(query, key, value))
+    seeded()
+    expected = scaled_dot_product_attention(query, key, value, dropout_p=rate)
+    seeded()
+    outputs = attend_to_part(scaled_dot_product_attention, mesh(0, ranks), query, key, value, dropout_p=rate)
+    assert torch.equal(outputs, expected)

@@ -60,8 +60,8 @@ class AttentionOfPart(TorchFunctionMode):
         **options: Any,
     ) -> Tensor:
         """Return the attention; the identity in place of the values gives its weights, which are dropped."""
-        if not dropout_p:
-            return scaled_dot_product_attention(query, key, value, attn_mask, 0.0, is_causal, **options)
+        if not dropout_p or self.mesh.size() == 1:
+            return scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, **options)
         places = torch.eye(key.shape[-2], dtype=value.dtype, device=value.device).expand(*key.shape[:-1], -1)
         weights = scaled_dot_product_attention(query, key, places, attn_mask, 0.0, is_causal, **options)
         weights = weights * part_of_mask(weights, dropout_p, self.mesh, HEADS)
