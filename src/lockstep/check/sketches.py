@@ -15,9 +15,11 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import IterableDataset
 
+from lockstep.base.private_api.torch import unobserved
 from lockstep.base.structures import map_tensors, tensors_in
 from lockstep.check.comparison import COUNT, DATASET, Sketches
 
+GENERATORS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
 LONGEST, READING = 100, 2.0
 """Tensors of a list; seconds for which samples are read."""
 
@@ -29,13 +31,14 @@ def digest(content: bytes) -> str:
 def sketch(tensors: Iterable[tuple[str, Tensor | None]]) -> Sketches:
     """Return the sketches of the tensors that are there."""
     sketches = {}
-    for name, tensor in tensors:
-        if tensor is not None:
-            values = tensor.detach().double().cpu()
-            rows = values.reshape(len(values), -1) if values.dim() and values.numel() else values.reshape(1, -1)
-            flat, projected = values.flatten(), (rows @ direction(rows.shape[1])).sort().values
-            numbers = flat.norm(), flat @ direction(len(flat)), projected @ direction(len(projected))
-            sketches[name] = [*map(float, numbers)]
+    with unobserved():
+        for name, tensor in tensors:
+            if tensor is not None:
+                values = tensor.detach().double().cpu()
+                rows = values.reshape(len(values), -1) if values.dim() and values.numel() else values.reshape(1, -1)
+                flat, projected = values.flatten(), (rows @ direction(rows.shape[1])).sort().values
+                numbers = flat.norm(), flat @ direction(len(flat)), projected @ direction(len(projected))
+                sketches[name] = [*map(float, numbers)]
     return sketches
 
 
@@ -46,9 +49,10 @@ def direction(size: int) -> Tensor:
 
 def sums(tensor: Tensor) -> list[float]:
     """Return the size of a sample, and the sum over samples of their projections, and of the squares of these."""
-    rows = tensor.detach().double().cpu().reshape(len(tensor), -1)
-    projected = rows @ direction(rows.shape[1])
-    return [float(rows.shape[1]), float(projected.sum()), float(projected @ projected)]
+    with unobserved():
+        rows = tensor.detach().double().cpu().reshape(len(tensor), -1)
+        projected = rows @ direction(rows.shape[1])
+        return [float(rows.shape[1]), float(projected.sum()), float(projected @ projected)]
 
 
 def batch_size_of(batch: Any) -> int:
@@ -120,17 +124,17 @@ def generators(module: nn.Module, trainer: Trainer | None = None) -> dict[str, s
     while dataset is not None and not isinstance(dataset, IterableDataset):  # which may well shuffle alike
         named += [(f"{DATASET}{name}", value) for name, value in getattr(dataset, "__dict__", {}).items()]
         dataset = getattr(dataset, "dataset", None)  # of a Subset
-    states = {name: state_of(value) for name, value in named}
+    states = {name: state_of(value) for name, value in named if isinstance(value, GENERATORS)}
     states |= {"random": repr(random.getstate()).encode(), "numpy": pickle.dumps(np.random.get_state())}
-    return {name: digest(state) for name, state in states.items() if state is not None}
+    return {name: digest(state) for name, state in states.items()}
 
 
-def state_of(generator: Any) -> bytes | None:
-    """Return the state of a random generator of any library, None of another object."""
+def state_of(generator: Any) -> bytes:
+    """Return the state of one of the `GENERATORS`."""
     if isinstance(generator, torch.Generator):
         return generator.get_state().numpy().tobytes()
     if isinstance(generator, np.random.Generator):
         return repr(generator.bit_generator.state).encode()
     if isinstance(generator, np.random.RandomState):
         return pickle.dumps(generator.get_state())
-    return repr(generator.getstate()).encode() if isinstance(generator, random.Random) else None
+    return repr(generator.getstate()).encode()

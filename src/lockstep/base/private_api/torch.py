@@ -1,6 +1,7 @@
 """Private names of torch, and those that its versions call differently."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -20,6 +21,9 @@ reduce_scatter_single: Callable[..., Any] = getattr(
     distributed, "reduce_scatter_single", distributed.reduce_scatter_tensor
 )
 """Since torch 2.14; the older names are deprecated since then, with a warning."""
+
+unobserved: Callable[[], AbstractContextManager[Any]] = getattr(torch._C, "_DisableTorchDispatch", nullcontext)
+"""A context whose calls no TorchDispatchMode sees; without it they take longer."""
 
 
 def has_hooks(tensor: Tensor) -> bool:
