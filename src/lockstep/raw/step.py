@@ -86,7 +86,7 @@ def before_update(trainer: "Trainer", optimizer: Optimizer) -> None:
             dist.all_reduce(total)
         for gradient in gradients if total else ():
             gradient.div_(total.item())
-    norms = [nn.utils.get_total_norm([gradient]) for gradient in gradients]
+    norms = [nn.utils.get_total_norm([gradient]).to(trainer.device) for gradient in gradients]
     norms = torch.stack(norms).tolist() if norms else []  # a GPU is waited for once
     trainer.updates.append((float(optimizer.param_groups[0]["lr"]), norms))
     trainer.module.on_before_optimizer_step(optimizer)
