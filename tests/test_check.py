@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 from torch.distributed import is_initialized
+from torch.testing._internal.two_tensor import TwoTensor
 
 import lockstep
 from lockstep.check.causes import CAUSES
@@ -89,6 +90,14 @@ def test_a_training_is_compared_until_rounding_alone_moves_it(
     answer = evidence.agreed(comparison)
     shown = ("apart", "") if comparison.first else (answer.verdict, answer.reason)
     assert shown == (verdict, reason and f"{reason} on rounding alone moves the weights by more than 0.1 %")
+
+
+def test_a_subclass_of_tensor_is_measured_by_its_own_dispatch() -> None:
+    plain = torch.arange(6.0).reshape(3, 2)
+    assert (sketch([("", TwoTensor(plain, plain))]), sums(TwoTensor(plain, plain))) == (
+        sketch([("", plain)]),
+        sums(plain),
+    )
 
 
 def test_every_cause_has_a_case() -> None:

@@ -31,9 +31,9 @@ def digest(content: bytes) -> str:
 def sketch(tensors: Iterable[tuple[str, Tensor | None]]) -> Sketches:
     """Return the sketches of the tensors that are there."""
     sketches = {}
-    with unobserved():
-        for name, tensor in tensors:
-            if tensor is not None:
+    for name, tensor in tensors:
+        if tensor is not None:
+            with unobserved(tensor):
                 values = tensor.detach().double().cpu()
                 rows = values.reshape(len(values), -1) if values.dim() and values.numel() else values.reshape(1, -1)
                 flat, projected = values.flatten(), (rows @ direction(rows.shape[1])).sort().values
@@ -49,7 +49,7 @@ def direction(size: int) -> Tensor:
 
 def sums(tensor: Tensor) -> list[float]:
     """Return the size of a sample, and the sum over samples of their projections, and of the squares of these."""
-    with unobserved():
+    with unobserved(tensor):
         rows = tensor.detach().double().cpu().reshape(len(tensor), -1)
         projected = rows @ direction(rows.shape[1])
         return [float(rows.shape[1]), float(projected.sum()), float(projected @ projected)]

@@ -22,8 +22,14 @@ reduce_scatter_single: Callable[..., Any] = getattr(
 )
 """Since torch 2.14; the older names are deprecated since then, with a warning."""
 
-unobserved: Callable[[], AbstractContextManager[Any]] = getattr(torch._C, "_DisableTorchDispatch", nullcontext)
-"""A context whose calls no TorchDispatchMode sees; without it they take longer."""
+
+def unobserved(tensor: Tensor) -> AbstractContextManager[Any]:
+    """Return a context in which no TorchDispatchMode sees what is computed of a tensor; without it that takes longer.
+
+    A subclass needs the dispatch by which it computes, and is observed.
+    """
+    is_plain = type(tensor) in (Tensor, nn.Parameter)
+    return getattr(torch._C, "_DisableTorchDispatch", nullcontext)() if is_plain else nullcontext()
 
 
 def has_hooks(tensor: Tensor) -> bool:
